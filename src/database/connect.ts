@@ -7,6 +7,7 @@ const sessionSql = `
 select pg_is_in_recovery() as standby,
        current_setting('transaction_read_only') = 'on' as "readOnly",
        current_setting('default_transaction_isolation') = 'read committed' as "readCommitted",
+       (select s.setting::integer from pg_settings s where s.name = 'lock_timeout') as "lockTimeoutMs",
        pg_backend_pid() as pid`;
 
 /** What a new session reports about itself. */
@@ -16,6 +17,8 @@ export interface SessionSettings {
   readOnly: boolean;
   /** Whether transactions are READ COMMITTED by default. */
   readCommitted: boolean;
+  /** For how long a statement waits for a lock by default, in milliseconds; 0 means without limit. */
+  lockTimeoutMs: number;
   /** The server process that runs the session. */
   pid: number;
 }

@@ -52,15 +52,15 @@ type Send = (...query: unknown[]) => Promise<unknown>;
  * sends, needs this only if the default isolation differs. SET is no alternative: behind a transaction pooler it would stay
  * in a session that other applications use. Nor is a startup parameter: PgBouncer refuses `options`.
  *
- * A statement gives up a lock after `lockTimeoutMs`, before the client gives up the connection: a statement whose client is gone
+ * A statement gives up a lock after `lockTimeoutMsMax`, before the client gives up the connection: a statement whose client is gone
  * goes on waiting in its server process, and each repetition would leave another one, up to max_connections.
  */
 export function fixStatementSettings(
   client: pg.Client,
-  { readCommitted, readOnly }: SessionSettings,
-  lockTimeoutMs: number,
+  { readCommitted, readOnly, lockTimeoutMs }: SessionSettings,
+  lockTimeoutMsMax: number,
 ): void {
-  const begin = beginSql(lockTimeoutMs);
+  const begin = beginSql(lockTimeoutMs > 0 ? Math.min(lockTimeoutMs, lockTimeoutMsMax) : lockTimeoutMsMax);
   const isFit = readCommitted && !readOnly;
   const send = client.query.bind(client) as unknown as Send;
   const isPipelined = (client as { pipeline?: boolean }).pipeline === true;

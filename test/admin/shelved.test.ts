@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { EventStatus } from '../../src/index.ts';
+import { circuitProven, closeCircuit } from '../../src/outbox/delivering/close-circuit.ts';
 import { openCircuit } from '../../src/outbox/delivering/open-circuit.ts';
 import { unshelve } from '../../src/outbox/delivering/unshelve.ts';
 import { count } from '../../src/outbox/operating/count.ts';
@@ -183,7 +184,8 @@ describe('a shelved event', () => {
       { destination: 'kafka', error: 'away', retryAfterMs: 0 },
       { probeDelayMs: 1_000, probeDelayMsMax: 1_000 },
     );
-    await scene.admin.resumeDestination('kafka');
+    await closeCircuit(scene.db.pool, 'postcommit', 'kafka');
+    await circuitProven(scene.db.pool, 'postcommit', 'kafka');
     expect(await scene.admin.destinations()).toMatchObject([{ name: 'kafka', state: 'up', waiting: 1 }]);
     expect((await scene.admin.list({ status: 'PENDING' })).events).toMatchObject([{ id }]);
   });

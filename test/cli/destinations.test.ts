@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { circuitProven, closeCircuit } from '../../src/outbox/delivering/close-circuit.ts';
 import { openCircuit } from '../../src/outbox/delivering/open-circuit.ts';
 import { registerDestinations } from '../../src/outbox/delivering/register-destinations.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
@@ -24,8 +25,15 @@ describe('an operator whose broker is down', () => {
   });
   afterAll(() => scene.close());
 
+  /** As a probe and a delivered event do. */
+  const endOutage = async (name: string) => {
+    await closeCircuit(scene.db.pool, 'postcommit', name);
+    await circuitProven(scene.db.pool, 'postcommit', name);
+  };
+
   beforeEach(async () => {
     for (const name of ['kafka', 'webhooks', 'nats']) await scene.admin.resumeDestination(name);
+    await endOutage('kafka');
     await openCircuit(
       scene.db.pool,
       'postcommit',
@@ -106,7 +114,7 @@ describe('an operator whose broker is down', () => {
     expect(answer).toMatchObject({ status: 'PENDING', waitingFor: ['kafka', 'webhooks'] });
     expect(Date.parse(answer.waitingSince)).toBeGreaterThan(0);
 
-    await scene.admin.resumeDestination('kafka');
+    await endOutage('kafka');
     const back = await here('events', ids[0] ?? '');
     expect(back.stdout).toMatch(/destination kafka, which is up; relays are sending the events that waited for it\n/);
     // A destination without a row in the database is still named.
@@ -136,9 +144,13 @@ describe('an operator whose broker is down', () => {
     ]);
     expect(await run('destinations', 'resume', 'kafka')).toEqual({
       code: 0,
-      stdout: 'kafka is resumed: relays now send 3 events that waited\n',
+      stdout: 'kafka is resumed. It was down: a relay probes it now\n',
       stderr: '',
     });
+    await here('destinations', 'pause', 'webhooks');
+    expect((await here('destinations', 'resume', 'webhooks')).stdout).toBe(
+      'webhooks is resumed: relays now send 1 event that waited\n',
+    );
     expect(await json('destinations', 'pause', 'nats')).toEqual({
       name: 'nats',
       state: 'paused',

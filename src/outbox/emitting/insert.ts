@@ -32,10 +32,11 @@ const insertSql = perSchema((s) => `select from ${s}.emit($1::text::jsonb, $2::t
 const insertOneIfOpenSql = perSchema(
   (s) => `call ${s}.emit_one_if_open($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
 );
+// All parameters of emit() are given: another function of that name with fewer ones would make the call ambiguous.
 // See emit_one_if_open.sql for why a transaction id is proof. Each filter is evaluated once, before the function is called.
 const insertIfWritingSql = perSchema(
   (s) =>
-    `select 'written' as state from ${s}.emit($1::text::jsonb, $2::text::boolean)
+    `select 'written' as state from ${s}.emit($1::text::jsonb, $2::text::boolean, null::text)
       where pg_catalog.pg_current_xact_id_if_assigned() is not null
      union all
      select pg_catalog.set_config('postcommit.mark',
@@ -45,13 +46,14 @@ const insertIfWritingSql = perSchema(
 const isMarked = (parameter: string) =>
   `pg_catalog.current_setting('postcommit.mark', true) operator(pg_catalog.=) ${parameter}::text`;
 const insertIfMarkedSql = perSchema(
-  (s) => `select 'written' as state from ${s}.emit($1::text::jsonb, $2::text::boolean) where ${isMarked('$3')}`,
+  (s) =>
+    `select 'written' as state from ${s}.emit($1::text::jsonb, $2::text::boolean, $3::text) where ${isMarked('$3')}`,
 );
 
 const insertFlushSql = perSchema(
   (s) => `select pg_catalog.set_config('postcommit.flushes', pg_catalog.concat(
                    pg_catalog.current_setting('postcommit.flushes', true), $1::text, ','), true)
-            from ${s}.emit($2::text::jsonb, $3::text::boolean)
+            from ${s}.emit($2::text::jsonb, $3::text::boolean, $4::text)
            where ${isMarked('$4')}`,
 );
 
