@@ -237,7 +237,7 @@ test('a destination is paused and resumed', async () => {
   await page.getByRole('dialog').getByRole('button', { name: 'Resume' }).click();
   await row.getByText('up', { exact: true }).waitFor();
   const audit = await open('audit');
-  await audit.getByRole('row', { name: /pause .*upgrade of the cluster/ }).waitFor();
+  await audit.getByRole('row', { name: /pauseDestination .*upgrade of the cluster/ }).waitFor();
 });
 
 test('who signs in with a read-only token sees no buttons that change anything', async () => {

@@ -144,7 +144,7 @@ describe('what an inbox refuses', () => {
   test('options that do not exist or do not fit, and work that is not a function', async () => {
     const bad = { code: 'POSTCOMMIT_E_BAD_OPTION' };
     const outboxDb = fromPg<pg.PoolClient>(pool);
-    expect(() => createInbox({ db: pool as never })).toThrow(/createInbox\(\) needs db/);
+    expect(() => createInbox({ db: pool as never })).toThrow(/createInbox\(\) got a pool as db/);
     expect(() => createInbox({ db: outboxDb, shcema: 'x' } as never)).toThrow(/Did you mean schema/);
     expect(() => createInbox({ db: outboxDb, schema: 'pg_x' })).toThrowError(
       expect.objectContaining({ code: 'POSTCOMMIT_E_BAD_SCHEMA_NAME' }),
