@@ -140,12 +140,12 @@ export class RelaySession implements Service {
         else reporter.settled(instead, fenced);
       },
     });
-
     const payloads = new PayloadLoaders([...options.queues.keys()], {
       ...options,
       load: (seq, bytesMax) => loadPayload(loads, schema, seq, bytesMax),
     });
-    const trials = new SuspectTrials({ schema, db: results, token, payloads, planner, deliverer: this.#deliverer });
+    const [settler, deliverer] = [this.#settler, this.#deliverer];
+    const trials = new SuspectTrials({ schema, db: results, token, settler, payloads, planner, deliverer });
     const history = new ClaimHistory();
     this.#dispatcher = new Dispatcher({
       slots: options.queues,

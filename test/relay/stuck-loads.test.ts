@@ -62,6 +62,7 @@ test.each(['ends', 'fails'])(
     const trials = new SuspectTrials({
       schema: 'postcommit',
       db: { query: async () => ({ rows: [{ ours: true, is_ours: true, begin_trial: true }] }) },
+      settler: { written: async () => {} },
       token: () => '1',
       payloads,
       planner,

@@ -10,6 +10,8 @@ export interface SuspectTrialsOptions {
   schema: string;
   db: Executor;
   token: () => string;
+  /** `written` resolves when the results of all events that ended before are durable. */
+  settler: { written(): Promise<void> };
   payloads: Pick<PayloadLoader, 'load'>;
   planner: Planner;
   deliverer: Deliverer;
@@ -25,9 +27,14 @@ export class SuspectTrials {
 
   /** Counts the trial, loads the payload, plans and delivers: each of the last three may be what ends the process. */
   deliver(event: ClaimedEvent, done: (outcome: EventOutcome) => void): void {
-    const { db, schema, token, payloads } = this.#options;
+    const { db, schema, token, settler, payloads } = this.#options;
     const release = () => done({ kind: 'released', done: event.done });
-    beginTrial(db, schema, event.seq, token()).then((isOurs) => {
+    // Another suspect that was just delivered would be blamed as well, if this one ended the process before its result is written.
+    const begin = async () => {
+      await settler.written();
+      return beginTrial(db, schema, event.seq, token());
+    };
+    begin().then((isOurs) => {
       if (!isOurs) release();
       else if (event.payloadJson !== undefined || event.id === '') this.#deliverLoaded(event, done);
       else payloads.load(event, (failure) => (failure ? done(failure) : this.#deliverLoaded(event, done)));
