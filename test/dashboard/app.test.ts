@@ -230,14 +230,14 @@ test('a destination is paused and resumed', async () => {
   await page.getByLabel('Why?').fill('upgrade of the cluster');
   await page.getByRole('dialog').getByRole('button', { name: 'Pause' }).click();
   await page.getByText('Done.').waitFor();
-  await page.keyboard.press('Enter');
+  await page.getByRole('dialog').getByText('Close', { exact: true }).click();
   await row.getByText('upgrade of the cluster').waitFor();
   expect((await scene.admin.destinations())[0]).toMatchObject({ state: 'paused' });
   await row.getByRole('button', { name: 'Resume' }).click();
   await page.getByRole('dialog').getByRole('button', { name: 'Resume' }).click();
   await row.getByText('up', { exact: true }).waitFor();
   const audit = await open('audit');
-  await audit.getByRole('row', { name: /pauseDestination .*upgrade of the cluster/ }).waitFor();
+  await audit.getByRole('row', { name: /pause .*upgrade of the cluster/ }).waitFor();
 });
 
 test('who signs in with a read-only token sees no buttons that change anything', async () => {
